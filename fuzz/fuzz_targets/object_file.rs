@@ -17,9 +17,11 @@ mod profile;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use profile::symbols::files::Files;
+use profile::symbols::mappings::Mapping;
 use profile::symbols::object_file::{Budget, look_up};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 /// Bytes of a name that is shown at most.
 const NAME: usize = 4096;
@@ -35,7 +37,11 @@ fn look(u: &mut Unstructured) -> Result<()> {
         addresses.push(if u.arbitrary()? { u.arbitrary()? } else { u.int_in_range(0..=0x10_000)? });
     }
     let bytes = if u.ratio(1, 8)? { u.take_rest_of() } else { elf::file(u)? };
-    let found = look_up(stored(&bytes), Files::Own, &addresses, &mut Budget::new());
+    let file = stored(&bytes);
+    // The child has none of this process's descriptors.
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
+    let mapping = Mapping { path, ..Mapping::default() };
+    let found = look_up(&mapping, Files::Own, &addresses, &mut Budget::new());
     assert_eq!(found.places.len(), addresses.len());
     for frame in found.places.iter().flatten().flat_map(|place| &place.frames) {
         let all = [&frame.function, &frame.symbol, &frame.file];

@@ -2,7 +2,8 @@
 
 use super::mounts::{self, Mount};
 use crate::base::json;
-use crate::processes::regular;
+use crate::processes::child::{self, ask};
+use crate::processes::regular::{self, Regular};
 use procfs::process::Process;
 use rustix::fs::{fstat, fstatfs};
 use serde::Serialize;
@@ -37,11 +38,20 @@ pub fn of_open_files(process: &Process) -> Vec<Cached> {
     let entries = std::fs::read_dir(own.join("fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
     // Of a process with more mounts than are read it is not known which those are.
     let Some(left_out) = mounts::of(process.pid()).as_deref().map(left_out) else { return Vec::new() };
-    let mut seen = HashSet::new();
-    let mut found: Vec<Cached> = entries
+    // The name is told without the file system.
+    let links: Vec<(PathBuf, PathBuf)> = entries
         .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !left_out.contains(&it)))
-        .filter_map(|entry| of_link(&entry.path(), &mut seen))
-        .filter(|file| file.bytes > 0)
+        .filter_map(|entry| Some((entry.path(), entry.path().read_link().ok()?)))
+        .collect();
+    // A file may be on a mount that the process sees no more, or in layers above one that is remote.
+    let told = child::each(&links, |(_, path)| path.display().to_string(), |(link, _)| of_link(link));
+    let mut seen = HashSet::new();
+    let mut found: Vec<Cached> = links
+        .into_iter()
+        .zip(told)
+        .filter_map(|((_, path), told)| Some((path, told?)))
+        .filter(|&(_, (file, bytes))| seen.insert(file) && bytes > 0)
+        .map(|(path, (_, bytes))| Cached { path, bytes })
         .collect();
     found.sort_by_key(|file| std::cmp::Reverse(file.bytes));
     found
@@ -60,19 +70,20 @@ fn mount_of(information: &Path) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-fn of_link(link: &Path, seen: &mut HashSet<(u64, u64)>) -> Option<Cached> {
-    let path = link.read_link().ok()?;
+/// The device and the number of a file, and bytes of it in the page cache.
+fn of_link(link: &Path) -> Option<((u64, u64), u64)> {
     let found = regular::find(link)?;
     // Memory that a process holds is no copy of a disk's.
     if is_in_memory(&found) {
         return None;
     }
-    fstat(&found).ok().filter(|stat| seen.insert((stat.st_dev, stat.st_ino)))?;
-    Some(Cached { path, bytes: cached_bytes(&regular::open(&found)?)? })
+    let stat = ask(|| fstat(&found)).ok()?;
+    let file = regular::open(&found).map(Regular::into_file)?;
+    Some(((stat.st_dev, stat.st_ino), ask(|| cached_bytes(&file))?))
 }
 
 fn is_in_memory(found: &OwnedFd) -> bool {
-    fstatfs(found).is_ok_and(|system| IN_MEMORY.contains(&system.f_type))
+    ask(|| fstatfs(found)).is_ok_and(|system| IN_MEMORY.contains(&system.f_type))
 }
 
 /// Bytes of a file that are in the page cache.

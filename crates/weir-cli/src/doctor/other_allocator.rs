@@ -1,8 +1,8 @@
 //! Other allocators inside a process: one that is linked into the program serves it, whatever is preloaded.
 
+use crate::processes::{program_file, regular};
 use memchr::memmem;
 use procfs::process::{MMapPath, MemoryMaps};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -36,10 +36,15 @@ pub fn loaded(maps: &MemoryMaps) -> Option<&'static str> {
     })
 }
 
+/// The name of an allocator that is linked into the program of a process.
+pub fn linked_into(pid: i32) -> Option<String> {
+    program_file::asked(pid, |process| linked_in(Path::new(&format!("/proc/{}/exe", process.pid()))))
+}
+
 /// The name of an allocator that is linked into the program at `path`.
-pub fn linked_in(path: &Path) -> Option<&'static str> {
+fn linked_in(path: &Path) -> Option<&'static str> {
     let overlap = MESSAGES.iter().map(|(message, _)| message.len()).max().unwrap_or(0);
-    let mut program = File::open(path).ok()?.take(SEARCHED);
+    let mut program = regular::open(&regular::find(path)?)?.take(SEARCHED);
     let (mut buffer, mut kept) = (vec![0; CHUNK + overlap], 0);
     loop {
         let read = program.read(&mut buffer[kept..]).ok().filter(|&read| read > 0)?;

@@ -13,7 +13,6 @@ use procfs::process::Process;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The flag of the kernel's own threads (`PF_KTHREAD` in Linux's sched.h).
@@ -102,7 +101,7 @@ fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {
 }
 
 fn why_not_loaded(inspected: &Inspected) -> (String, &'static str) {
-    if let Some(why) = program_file::unfitness_of(&inspected.process) {
+    if let Some(why) = program_file::asked(inspected.process.pid(), program_file::unfitness_of) {
         let name = inspected.process.exe().map_or("the program".into(), |path| path.display().to_string());
         return (format!("{name} {why}"), "a library cannot be preloaded into it: link it with Weir");
     }
@@ -136,8 +135,8 @@ fn serving(inspected: &Inspected, page: &Page) -> Check {
     if resident < LARGE || handed_out >= resident / SHARE {
         return Check::of(NAME, true, found, "loaded and serving");
     }
-    let program = PathBuf::from(format!("/proc/{}/exe", inspected.process.pid()));
-    match other_allocator::linked_in(&program).or_else(|| other_allocator::loaded(&inspected.maps)) {
+    let linked_in = other_allocator::linked_into(inspected.process.pid());
+    match linked_in.or_else(|| other_allocator::loaded(&inspected.maps).map(str::to_owned)) {
         Some(name) => {
             let effect = "another allocator serves the program: build it without, so that it uses malloc";
             Check::fatal(NAME, format!("{found}; the program has {name} in it"), effect)

@@ -6,7 +6,7 @@
 //! by its first words.
 
 use super::memory_reader;
-use crate::processes::regular;
+use crate::processes::regular::{self, Regular};
 use memchr::memmem;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
 use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, memfd_create};
@@ -105,7 +105,13 @@ impl SharedPage {
 
     /// Where the process's environment says.
     fn in_run(&self, process: &Process) -> Option<File> {
-        self.open_if_same(Path::new(&memory_reader::variable(process.pid(), "WEIR_STATS")?))
+        let named = memory_reader::variable(process.pid(), "WEIR_STATS")?;
+        // As `weir run` has it: a path of the process's own choice may lead to a server that never answers.
+        let (pid, number) = named.to_str()?.strip_prefix("/proc/")?.split_once("/fd/")?;
+        let (pid, number) = (pid.parse::<u32>().ok()?, number.parse::<u32>().ok()?);
+        let link = PathBuf::from(format!("/proc/{pid}/fd/{number}"));
+        let is_memfd = link.read_link().is_ok_and(|to| to.as_os_str().as_bytes().ends_with(OF_RUN.as_bytes()));
+        is_memfd.then(|| self.open_if_same(&link)).flatten()
     }
 
     /// The environment and the names of descriptors are the process's to choose, and root may look at it. So what is there is
@@ -117,7 +123,7 @@ impl SharedPage {
         let stat = rustix::fs::statx(&found, "", how, StatxFlags::BASIC_STATS).ok()?;
         let device = (stat.stx_dev_major as i32, stat.stx_dev_minor as i32);
         let is_it = stat.stx_nlink == 0 && stat.stx_ino == self.inode && memfd_device() == Some(device);
-        is_it.then(|| regular::open(&found)).flatten()
+        is_it.then(|| regular::open(&found)).flatten().map(Regular::into_file)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The processes of a program: which there are, whether Weir is in them, what they count, how they end.
 
+pub mod child;
 pub mod clock;
 pub mod loaded;
 pub mod maps;

@@ -1,12 +1,12 @@
 //! A program's file: where it is, and whether the loader can preload a library into it.
 
-use super::regular;
+use super::child;
+use super::regular::{self, Regular};
 use object::elf::{DT_SONAME, EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP, ProgramHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use procfs::process::Process;
 use rustix::fs::{StatVfsMountFlags, statvfs};
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -64,6 +64,13 @@ pub fn unfitness_of(process: &Process) -> Option<&'static str> {
             Some("runs with more rights than its caller (setuid, setgid, file capabilities or a security module)")
         }
     })
+}
+
+/// What a process's program tells by a child: its file may be on a server that never answers.
+pub fn asked(pid: i32, work: impl Fn(&Process) -> Option<&'static str>) -> Option<String> {
+    let name = |_: &i32| Process::new(pid).and_then(|process| process.exe()).unwrap_or_default().display().to_string();
+    // The child has its directory in `/proc` no more.
+    child::each(&[pid], name, |&pid| work(&Process::new(pid).ok()?).map(str::to_owned)).pop().flatten()
 }
 
 fn unfit_kind(path: &Path) -> Option<&'static str> {
@@ -141,9 +148,9 @@ enum ProgramKind {
 
 /// `None` also of what is no regular file, which cannot be executed.
 fn kind(path: &Path) -> Option<ProgramKind> {
-    let file = regular::open(&regular::find(path)?)?;
+    let mut file = regular::open(&regular::find(path)?)?;
     let mut head = Vec::new();
-    (&file).take(SCRIPT_HEAD).read_to_end(&mut head).ok()?;
+    (&mut file).take(SCRIPT_HEAD).read_to_end(&mut head).ok()?;
     if head.starts_with(b"#!") {
         return interpreter(&head).map(ProgramKind::Script);
     }
@@ -155,7 +162,7 @@ fn kind(path: &Path) -> Option<ProgramKind> {
 }
 
 /// Reads the file's header and program headers only; the sections may be missing.
-fn elf_kind(file: File) -> ProgramKind {
+fn elf_kind(file: Regular) -> ProgramKind {
     let data = ReadCache::new(file);
     if matches!(FileKind::parse(&data), Ok(FileKind::Elf32)) {
         return ProgramKind::Unfit(MACHINE.1);
@@ -220,7 +227,7 @@ mod tests {
     /// A bundle starts its program by a loader of its own.
     #[test]
     fn a_loader_preloads_into_the_program_that_it_is_given() {
-        let data = ReadCache::new(File::open("/proc/self/exe").unwrap());
+        let data = ReadCache::new(std::fs::File::open("/proc/self/exe").unwrap());
         let header = FileHeader64::<Endianness>::parse(&data).unwrap();
         let endian = header.endian().unwrap();
         let headers = header.program_headers(endian, &data).unwrap();

@@ -27,7 +27,7 @@ use procfs::process::MMapPath;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tables::ZoneRow;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
@@ -124,7 +124,14 @@ impl Look {
         let in_memory = mounts.iter().filter(|mount| mount.is_in_memory()).map(|mount| mount.device).collect();
         let stacks = mappings::stack_pointers(pid);
         let known = stacks.as_deref().unwrap_or_default();
-        let mappings = mappings::sort(&mapped.0, known, &in_memory, &areas, |map| program_end::of(pid, map));
+        // The first time for the list of those that are asked for, so that a child is asked once.
+        let mut asked = Vec::new();
+        mappings::sort(&mapped.0, known, &in_memory, &areas, |map| {
+            asked.push(map.clone());
+            None
+        });
+        let mut ends = program_end::of_each(pid, &asked).into_iter();
+        let mappings = mappings::sort(&mapped.0, known, &in_memory, &areas, |_| ends.next().flatten());
         let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
@@ -229,10 +236,11 @@ fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping])
     if weir.is_some_and(|weir| weir.handed_out >= others / 4 || others < LARGE) {
         return None;
     }
-    let program = format!("/proc/{}/exe", inspected.process.pid());
-    let program = Path::new(&program);
-    if let Some(name) = other_allocator::loaded(&inspected.maps).or_else(|| other_allocator::linked_in(program)) {
+    if let Some(name) = other_allocator::loaded(&inspected.maps) {
         return Some(name.to_owned());
+    }
+    if let Some(name) = other_allocator::linked_into(inspected.process.pid()) {
+        return Some(name);
     }
     if weir.is_some() {
         // It serves the program, which has mappings of its own.
@@ -244,7 +252,7 @@ fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping])
             _ => false,
         })
     };
-    Some(match program_file::unfitness_of(&inspected.process) {
+    Some(match program_file::asked(inspected.process.pid(), program_file::unfitness_of) {
         Some(why) => format!("an allocator of its own: the program {why}"),
         None if has("ld-musl") => "musl's malloc".to_owned(),
         None if has("libc.so.6") || has("libc-2.") => "glibc's malloc".to_owned(),

@@ -80,7 +80,7 @@ pub fn sort(
     stacks: &[u64],
     in_memory: &HashSet<(i32, i32)>,
     areas: &Areas,
-    end_of: impl Fn(&MemoryMap) -> Option<u64>,
+    mut end_of: impl FnMut(&MemoryMap) -> Option<u64>,
 ) -> Vec<Mapping> {
     let path = |map: &MemoryMap| match &map.pathname {
         MMapPath::Path(path) => Some(path.clone()),
@@ -110,7 +110,7 @@ pub fn sort(
         if kind == Kind::Stack && map.pathname == MMapPath::Anonymous {
             cut_stacks(&mut sorted, stacks);
         }
-        if let Some(end) = before.filter(|_| kind == Kind::Data).and_then(&end_of) {
+        if let Some(end) = before.filter(|_| kind == Kind::Data).and_then(&mut end_of) {
             cut(&mut sorted, end);
         }
     }

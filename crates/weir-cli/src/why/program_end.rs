@@ -1,6 +1,7 @@
 //! Where the variables of a program or library end: what the kernel maps behind its file is merged with a mapping that happens to
 //! follow.
 
+use crate::processes::child::{self, ask};
 use crate::processes::regular;
 use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD};
@@ -15,12 +16,21 @@ use std::path::Path;
 const SEGMENTS: usize = 64;
 const PAGE: u64 = 4096;
 
+/// The ends of the variables of the files of which these are parts. A child reads the files.
+pub fn of_each(pid: i32, maps: &[MemoryMap]) -> Vec<Option<u64>> {
+    let name = |map: &MemoryMap| match &map.pathname {
+        MMapPath::Path(path) => path.display().to_string(),
+        _ => String::new(),
+    };
+    child::each(maps, name, |map| of(pid, map))
+}
+
 /// The end of the variables of the file of which `map` is a part, in addresses of the process; `None`: the file cannot be read, or
 /// does not say.
-pub fn of(pid: i32, map: &MemoryMap) -> Option<u64> {
+fn of(pid: i32, map: &MemoryMap) -> Option<u64> {
     let MMapPath::Path(path) = &map.pathname else { return None };
     // In another mount namespace the name may be another file's, or none. The kernel lets root alone follow the link.
-    let is_it = |found: &OwnedFd| fstat(found).is_ok_and(|stat| stat.st_ino == map.inode);
+    let is_it = |found: &OwnedFd| ask(|| fstat(found)).is_ok_and(|stat| stat.st_ino == map.inode);
     let link = || regular::find(Path::new(&format!("/proc/{pid}/map_files/{:x}-{:x}", map.address.0, map.address.1)));
     let found = regular::find(path).filter(is_it).or_else(|| link().filter(is_it))?;
     let data = ReadCache::new(regular::open(&found)?);

@@ -1,10 +1,10 @@
 //! Opening the files that a process has mapped, wherever it sees them: in a container, or without a name any more.
 
 use super::mappings::Mapping;
-use crate::processes::regular;
+use crate::processes::child::ask;
+use crate::processes::regular::{self, Regular};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2, stat};
 use rustix::io::{Errno, Result};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -23,14 +23,14 @@ pub enum Files {
 impl Files {
     /// Whether a name leads to what the process itself sees: it has not ended.
     pub fn are_its(self) -> bool {
-        matches!(self, Self::Of(pid) if Path::new(&format!("/proc/{pid}/root")).exists())
+        matches!(self, Self::Of(pid) if ask(|| Path::new(&format!("/proc/{pid}/root")).exists()))
     }
 
     /// The file of a mapping. The kernel tells its name as this command sees it, or where it does not, as the process does.
-    pub fn mapped(self, mapping: &Mapping) -> Option<File> {
+    pub fn mapped(self, mapping: &Mapping) -> Option<Regular> {
         let by_name = |files: Self| regular::open(&files.find(&mapping.path).filter(|_| !mapping.is_deleted)?);
         let Self::Of(pid) = self else { return by_name(self) };
-        let is_it = |file: &File| is(file, mapping.inode);
+        let is_it = |file: &Regular| is(file, mapping.inode);
         // The kernel lets root alone follow these; the program itself can be had by anybody who may look into it.
         let range = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
         let links = [range, format!("/proc/{pid}/exe")];
@@ -41,14 +41,14 @@ impl Files {
     }
 
     /// Debug information that is kept apart from the file with this build id.
-    pub fn debug(self, build_id: &[u8]) -> Option<File> {
+    pub fn debug(self, build_id: &[u8]) -> Option<Regular> {
         let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
         let path = PathBuf::from(format!("{DEBUG}/.build-id/{first:02x}/{}.debug", hex(rest)));
         [self, Self::Own].into_iter().find_map(|files| regular::open(&files.find(&path)?))
     }
 
     /// The file, by its path, with debug information that several files share (`dwz`).
-    pub fn common_debug(self, path: &Path) -> Option<File> {
+    pub fn common_debug(self, path: &Path) -> Option<Regular> {
         [self, Self::Own].into_iter().find_map(|files| regular::open(&files.find(path)?))
     }
 
@@ -56,7 +56,7 @@ impl Files {
     fn find(self, path: &Path) -> Option<OwnedFd> {
         let Self::Of(pid) = self else { return regular::find(path) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(root) = open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
+        let Ok(root) = ask(|| open(format!("/proc/{pid}/root"), flags, Mode::empty())) else {
             // It has ended. Its files are where this command sees them, unless it was in a container.
             return if self.are_its() { None } else { regular::find(path) };
         };
@@ -70,7 +70,7 @@ impl Files {
 /// What has this name below a root, by a call that keeps links in it. Linux before 5.6 has none, and a filter may refuse it: what
 /// has the root of this command is found without.
 fn find_below(root: &OwnedFd, path: &Path, call: impl Fn(&OwnedFd, &Path) -> Result<OwnedFd>) -> Option<OwnedFd> {
-    match call(root, path) {
+    match ask(|| call(root, path)) {
         Err(Errno::NOSYS | Errno::PERM) if is_own(root) => regular::find(path),
         found => found.ok(),
     }
@@ -79,7 +79,7 @@ fn find_below(root: &OwnedFd, path: &Path, call: impl Fn(&OwnedFd, &Path) -> Res
 /// Whether a directory is the root of this command.
 fn is_own(root: &OwnedFd) -> bool {
     let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-    fstat(root).is_ok_and(|root| stat("/").is_ok_and(|own| place(root) == place(own)))
+    ask(|| fstat(root)).is_ok_and(|root| stat("/").is_ok_and(|own| place(root) == place(own)))
 }
 
 /// The digits of a build id.
@@ -88,8 +88,8 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// Whether it is the file with this number, on any device: the numbers of devices are not the same in a container.
-pub fn is(file: &File, inode: u64) -> bool {
-    fstat(file).is_ok_and(|stat| stat.st_ino == inode)
+pub fn is(file: &Regular, inode: u64) -> bool {
+    file.stat().is_some_and(|stat| stat.st_ino == inode)
 }
 
 #[cfg(test)]

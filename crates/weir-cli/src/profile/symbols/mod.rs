@@ -1,6 +1,5 @@
 //! The functions and lines of a profile's stacks.
 
-mod child;
 pub mod files;
 mod folding;
 pub mod mappings;
@@ -33,6 +32,8 @@ pub struct Symbols {
     pub build_ids: Vec<Vec<u8>>,
     /// Names of files that could not be read, or not as a whole, or are not those that were mapped.
     doubtful: Vec<String>,
+    /// Names of files that did not answer.
+    silent: Vec<String>,
 }
 
 /// The call that a return address belongs to is before it, and may be the last instruction of its function.
@@ -67,11 +68,8 @@ impl Symbols {
 
     fn look_up(&mut self, calls: &[(usize, u64)], mappings: &[Mapping], files: Files, budget: &mut Budget) {
         let mapping = &mappings[calls[0].0];
-        let file = files.mapped(mapping);
-        // Asked once the file is found: before that the process may end.
-        let is_other = !files.are_its() && file.as_ref().is_some_and(|file| !files::is(file, mapping.inode));
         let offsets: Vec<u64> = calls.iter().map(|&(at, call)| mappings[at].file_offset(call)).collect();
-        let mut found = file.map(|file| look_up(file, files, &offsets, budget)).unwrap_or_default();
+        let mut found = look_up(mapping, files, &offsets, budget);
         for (nth, &(at, call)) in calls.iter().enumerate() {
             let located = found.places.get_mut(nth).and_then(Option::take);
             let address = located.as_ref().map_or(offsets[nth], |it| it.address);
@@ -82,19 +80,23 @@ impl Symbols {
             place.frames.iter_mut().for_each(|frame| frame.module = mapping.name());
             self.places.insert(call, place);
             // By it another machine would name functions of the file that was mapped.
-            if !is_other {
+            if !found.is_other {
                 self.build_ids[at].clone_from(&found.build_id);
             }
         }
-        if !found.is_whole || is_other {
-            self.doubtful.push(mapping.path.to_string_lossy().into_owned());
+        if found.is_silent || !found.is_whole || found.is_other {
+            let files = if found.is_silent { &mut self.silent } else { &mut self.doubtful };
+            files.push(mapping.path.to_string_lossy().into_owned());
         }
     }
 
     /// Notes on files whose functions are not to be relied on, a sentence each.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
-        let says = "cannot be read, or is not the file that was mapped: do not rely on its functions";
-        self.doubtful.iter().map(move |file| format!("{} {says}", printable_line(file)))
+        let doubtful = "cannot be read, or is not the file that was mapped: do not rely on its functions";
+        let silent = "did not answer in time, or was not asked as others had not: its functions may be numbers";
+        let all = [(&self.doubtful, doubtful), (&self.silent, silent)];
+        all.into_iter()
+            .flat_map(|(files, says)| files.iter().map(move |file| format!("{} {says}", printable_line(file))))
     }
 
     /// The place of the call that a return address belongs to.
@@ -122,7 +124,7 @@ impl Symbols {
             let frames = frames.iter().map(frame).collect();
             (call_of(address), Place { frames, is_known: true })
         };
-        Self { places: places.iter().map(place).collect(), build_ids: vec![vec![0xab, 1]], doubtful: Vec::new() }
+        Self { places: places.iter().map(place).collect(), build_ids: vec![vec![0xab, 1]], ..Self::default() }
     }
 }
 

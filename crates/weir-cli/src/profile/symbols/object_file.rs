@@ -4,9 +4,11 @@
 //! that are inlined without end, or tables that all units share. What a byte of it takes to read cannot be known before. So a
 //! [`child`] reads it, to which the kernel gives so much memory and time and no more.
 
-use super::child;
-use super::files::Files;
+use super::files::{self, Files};
+use super::mappings::Mapping;
 use super::names::{cut, readable};
+use crate::processes::child;
+use crate::processes::regular::Regular;
 use addr2line::Context;
 use gimli::{AbbreviationsCacheStrategy, Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::ReadCache;
@@ -15,7 +17,6 @@ use procfs::Current;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ const TOLD_SHARE: u64 = 16;
 const FUNCTIONS: usize = 256;
 
 type Bytes = EndianSlice<'static, LittleEndian>;
-type Parsed = object::File<'static, &'static ReadCache<File>>;
+type Parsed = object::File<'static, &'static ReadCache<Regular>>;
 
 /// A function, or a place in one. Where functions are inlined an address is in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +92,10 @@ pub struct Found {
     pub places: Vec<Option<Located>>,
     /// Whether all was read: it is an object file, and took no more than it may.
     pub is_whole: bool,
+    /// Whether it is another file than the one that was mapped.
+    pub is_other: bool,
+    /// Whether it, or what it refers to, did not answer in time, or too many others had not.
+    pub is_silent: bool,
 }
 
 /// A line that the child tells.
@@ -101,6 +106,8 @@ enum Line {
     Place(usize, Located),
     /// There is debug information that cannot be read.
     Damaged,
+    /// See [`Found::is_other`].
+    Other,
 }
 
 /// What the files of a profile may still take together: there may be thousands, each of which takes as much as one may.
@@ -109,34 +116,47 @@ pub struct Budget {
     told: u64,
     /// No file is read after that.
     until: Instant,
+    /// How many files may not answer.
+    silent: usize,
 }
 
 impl Budget {
     /// Of a profile that is looked up now.
     pub fn new() -> Self {
         let told = available().map_or(TOLD, |available| TOLD.min(available / TOLD_SHARE));
-        Self { told, until: Instant::now() + TIME_OF_ALL }
+        Self { told, until: Instant::now() + TIME_OF_ALL, silent: child::MOST_SILENT }
     }
 }
 
-/// Looks up places of a file by their offsets in it, as far as the budget goes, which is less by what that took.
-pub fn look_up(file: File, files: Files, offsets: &[u64], budget: &mut Budget) -> Found {
-    let length = file.metadata().map_or(0, |meta| meta.len());
-    let memory = granted(length, available());
-    let mut found = Found { places: vec![None; offsets.len()], ..Found::default() };
+/// Looks up places of a mapping's file by their offsets in it, as far as the budget goes, which is less by what that took.
+pub fn look_up(mapping: &Mapping, files: Files, offsets: &[u64], budget: &mut Budget) -> Found {
+    let available = available();
+    let mut found = Found { places: vec![None; offsets.len()], is_silent: budget.silent == 0, ..Found::default() };
     let time = budget.until.saturating_duration_since(Instant::now()).min(TIME);
-    if budget.told == 0 || time.is_zero() {
+    if budget.told == 0 || budget.silent == 0 || time.is_zero() {
         return found;
     }
     let (mut is_object, mut is_damaged) = (false, false);
-    let work = |tell: &mut dyn FnMut(&Line)| read(file, files, offsets, tell);
+    let work = |tell: &mut dyn FnMut(&Line)| {
+        let Some(file) = files.mapped(mapping) else { return };
+        // Asked once the file is found: before that the process may end.
+        if !files.are_its() && !files::is(&file, mapping.inode) {
+            tell(&Line::Other);
+        }
+        if child::bound_memory(granted(file.length(), available)) {
+            read(file, files, offsets, tell);
+        }
+    };
     let hear = |line| match line {
         Line::BuildId(id) => (found.build_id, is_object) = (id, true),
         Line::Damaged => is_damaged = true,
+        Line::Other => found.is_other = true,
         Line::Place(at, located) => found.places[at] = Some(located),
     };
-    let Ok(told) = child::tell(memory, time, budget.told, work, hear) else { return found };
+    let Ok(told) = child::tell(time, budget.told, work, hear) else { return found };
     budget.told = budget.told.saturating_sub(told.bytes);
+    budget.silent -= usize::from(told.is_silent);
+    found.is_silent = told.is_silent;
     found.is_whole = told.is_whole && is_object && !is_damaged;
     found
 }
@@ -163,7 +183,7 @@ fn left(group: GroupDir) -> Option<u64> {
 }
 
 /// The child's work. All that is taken for it is freed with the child's end.
-fn read(file: File, files: Files, offsets: &[u64], tell: &mut dyn FnMut(&Line)) {
+fn read(file: Regular, files: Files, offsets: &[u64], tell: &mut dyn FnMut(&Line)) {
     let Some(parsed) = parse(file) else { return };
     let build_id = parsed.build_id().ok().flatten().unwrap_or_default().to_vec();
     tell(&Line::BuildId(build_id.clone()));
@@ -193,7 +213,7 @@ fn read(file: File, files: Files, offsets: &[u64], tell: &mut dyn FnMut(&Line)) 
     }
 }
 
-fn parse(file: File) -> Option<Parsed> {
+fn parse(file: Regular) -> Option<Parsed> {
     Parsed::parse(Box::leak(Box::new(ReadCache::new(file)))).ok()
 }
 
@@ -215,7 +235,7 @@ struct Symbol {
 
 /// Functions of the symbol table, or of the table for the loader, if there is no other.
 fn symbols(parsed: &Parsed) -> Vec<Symbol> {
-    let of = |symbol: object::Symbol<'static, '_, &'static ReadCache<File>>| {
+    let of = |symbol: object::Symbol<'static, '_, &'static ReadCache<Regular>>| {
         let is_function = symbol.is_definition() && symbol.kind() == SymbolKind::Text;
         let name = symbol.name().ok().filter(|name| is_function && !name.is_empty())?;
         Some(Symbol { address: symbol.address(), len: symbol.size(), name })
@@ -291,8 +311,16 @@ mod tests {
     use super::*;
     use crate::profile::symbols::mappings;
     use procfs::process::Process;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use weir_linux::os::file::path::FixedPath;
     use weir_linux::pressure::group::cgroup::{Cgroup, Version};
+
+    /// Looks up in a file without a name, which the child opens by this process's descriptor.
+    fn look_up_in(file: &File, offsets: &[u64], budget: &mut Budget) -> Found {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
+        look_up(&Mapping { path, ..Mapping::default() }, Files::Own, offsets, budget)
+    }
 
     #[inline(never)]
     fn here() -> usize {
@@ -304,8 +332,7 @@ mod tests {
         let mappings = mappings::executable(&Process::myself().unwrap().maps().unwrap());
         let address = here() as u64;
         let mapping = &mappings[mappings::find(&mappings, address).unwrap()];
-        let file = Files::Own.mapped(mapping).unwrap();
-        let found = look_up(file, Files::Own, &[mapping.file_offset(address), u64::MAX], &mut Budget::new());
+        let found = look_up(mapping, Files::Own, &[mapping.file_offset(address), u64::MAX], &mut Budget::new());
         assert!(found.is_whole && found.places[1].is_none(), "{found:?}");
         let frames = &found.places[0].as_ref().unwrap().frames;
         let outermost = frames.last().unwrap();
@@ -318,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_file_is_none() {
-        assert!(!look_up(tempfile::tempfile().unwrap(), Files::Own, &[0], &mut Budget::new()).is_whole);
+        assert!(!look_up_in(&tempfile::tempfile().unwrap(), &[0], &mut Budget::new()).is_whole);
     }
 
     #[test]
@@ -441,7 +468,7 @@ mod tests {
     fn all_files_together_tell_no_more_than_one_may() {
         let offsets: Vec<u64> = (0..1000).collect();
         let mut budget = Budget { told: 100_000, ..Budget::new() };
-        let mut look_up = |_| look_up(units(1), Files::Own, &offsets, &mut budget);
+        let mut look_up = |_| look_up_in(&units(1), &offsets, &mut budget);
         let found: Vec<Found> = (0..6).map(&mut look_up).collect();
         let places = found.iter().map(|it| it.places.iter().flatten().count()).collect::<Vec<_>>();
         assert!(found[0].is_whole && places[0] == 1000, "{places:?}");
@@ -449,7 +476,7 @@ mod tests {
         // A place is told in more than 30 bytes.
         assert!(places.iter().sum::<usize>() < 100_000 / 30, "{places:?}");
         let mut late = Budget { until: Instant::now(), ..Budget::new() };
-        assert!(!super::look_up(units(1), Files::Own, &offsets, &mut late).is_whole);
+        assert!(!look_up_in(&units(1), &offsets, &mut late).is_whole);
     }
 
     #[test]
@@ -463,7 +490,7 @@ mod tests {
         ];
         for (what, file, few, many) in all {
             for (size, is_whole) in [(few, true), (many, false)] {
-                let found = look_up(file(size), Files::Own, &[16, u64::MAX], &mut Budget::new());
+                let found = look_up_in(&file(size), &[16, u64::MAX], &mut Budget::new());
                 assert_eq!(found.is_whole, is_whole, "{what}: {size}");
                 assert!(found.places.iter().flatten().all(|it| it.frames.is_empty()), "{what}: {found:?}");
             }
