@@ -118,13 +118,15 @@ pub struct Budget {
     until: Instant,
     /// How many files may not answer.
     silent: usize,
+    /// Bytes of memory that a small file may take.
+    least: u64,
 }
 
 impl Budget {
     /// Of a profile that is looked up now.
     pub fn new() -> Self {
         let told = available().map_or(TOLD, |available| TOLD.min(available / TOLD_SHARE));
-        Self { told, until: Instant::now() + TIME_OF_ALL, silent: child::MOST_SILENT }
+        Self { told, until: Instant::now() + TIME_OF_ALL, silent: child::MOST_SILENT, least: LEAST }
     }
 }
 
@@ -143,7 +145,7 @@ pub fn look_up(mapping: &Mapping, files: Files, offsets: &[u64], budget: &mut Bu
         if !files.are_its() && !files::is(&file, mapping.inode) {
             tell(&Line::Other);
         }
-        if child::bound_memory(granted(file.length(), available)) {
+        if child::bound_memory(granted(file.length(), budget.least, available)) {
             read(file, files, offsets, tell);
         }
     };
@@ -161,10 +163,10 @@ pub fn look_up(mapping: &Mapping, files: Files, offsets: &[u64], budget: &mut Bu
     found
 }
 
-/// Bytes of memory for a file of this length.
-fn granted(length: u64, available: Option<u64>) -> u64 {
+/// Bytes of memory for a file of this length, where a small one may take `least`.
+fn granted(length: u64, least: u64, available: Option<u64>) -> u64 {
     let most = available.map_or(MOST, |available| MOST.min(available / SHARE));
-    length.saturating_mul(EXPANSION).max(LEAST).min(most)
+    length.saturating_mul(EXPANSION).max(least).min(most)
 }
 
 /// Bytes that this command may take without harm to others; none: not known.
@@ -350,8 +352,8 @@ mod tests {
 
     #[test]
     fn a_file_is_granted_no_more_than_a_part_of_what_is_available() {
-        assert_eq!([0, 1 << 26, 1 << 40].map(|length| granted(length, None)), [LEAST, 1 << 30, MOST]);
-        assert_eq!([0, 1 << 40].map(|length| granted(length, Some(4 << 20))), [1 << 20; 2]);
+        assert_eq!([0, 1 << 26, 1 << 40].map(|length| granted(length, LEAST, None)), [LEAST, 1 << 30, MOST]);
+        assert_eq!([0, 1 << 40].map(|length| granted(length, LEAST, Some(4 << 20))), [1 << 20; 2]);
     }
 
     #[test]
@@ -483,14 +485,16 @@ mod tests {
     fn a_hostile_file_takes_no_more_memory_and_stack_than_it_may() {
         type Made = fn(usize) -> File;
         let all: [(&str, Made, usize, usize); 4] = [
-            ("zeros", zeros, 1, 300),
-            ("units", units, 1000, 1_000_000),
-            ("inlined", inlined, 50, 4_000_000),
-            ("folders", folders, 10, 100_000),
+            ("zeros", zeros, 1, 40),
+            ("units", units, 1000, 200_000),
+            ("inlined", inlined, 50, 200_000),
+            ("folders", folders, 10, 3000),
         ];
         for (what, file, few, many) in all {
             for (size, is_whole) in [(few, true), (many, false)] {
-                let found = look_up_in(&file(size), &[16, u64::MAX], &mut Budget::new());
+                // An eighth of what they may take: to fill more takes seconds.
+                let mut budget = Budget { least: LEAST / 8, ..Budget::new() };
+                let found = look_up_in(&file(size), &[16, u64::MAX], &mut budget);
                 assert_eq!(found.is_whole, is_whole, "{what}: {size}");
                 assert!(found.places.iter().flatten().all(|it| it.frames.is_empty()), "{what}: {found:?}");
             }
