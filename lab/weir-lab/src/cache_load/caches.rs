@@ -54,6 +54,7 @@ impl Hasher for KeyHasher {
 type Hash = BuildHasherDefault<KeyHasher>;
 
 /// The names of the caches. `moka` holds more than its size until its maintenance runs; `moka held` runs it after each insertion.
+/// There are also `weir bytes`, `foyer`, and `moka-shrinker`, which becomes smaller under pressure.
 pub const KINDS: [&str; 7] = ["weir", "quick_cache", "foyer s3fifo", "foyer lfu", "lru", "moka held", "moka"];
 
 /// Makes a cache of room for `most`, of entries that weigh `typical`. Without a size, Weir's has what memory there is.
@@ -76,10 +77,15 @@ where
             }
             Box::new(Weir(builder.hasher(Hash::default()).build()?))
         }
-        "moka" | "moka held" => {
+        "moka" | "moka held" | "moka-shrinker" => {
             let builder = moka::sync::Cache::builder().max_capacity(size);
             let builder = builder.weigher(move |_, value: &V| weigh(value) as u32);
-            Box::new(Moka(builder.build_with_hasher(Hash::default()), weigh, kind == "moka held"))
+            let cache = builder.build_with_hasher(Hash::default());
+            if kind == "moka-shrinker" {
+                let shrinker = weir::Shrinker::builder("values").register(Moka(cache.clone(), weigh, false))?;
+                std::mem::forget(shrinker); // For as long as the program runs.
+            }
+            Box::new(Moka(cache, weigh, kind == "moka held"))
         }
         "quick_cache" => {
             let (lifecycle, hash) = (quick_cache::sync::DefaultLifecycle::default(), Hash::default());
@@ -171,6 +177,21 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> for Moka<V> {
 
     fn held(&self) -> u64 {
         self.0.iter().map(|(_, value)| (self.1)(&value) as u64).sum() // What it counts itself is behind.
+    }
+}
+
+/// Moka has no call that evicts: what is come upon first goes.
+impl<V: Clone + Send + Sync + 'static> weir::Shrink for Moka<V> {
+    fn count(&self) -> usize {
+        self.0.weighted_size() as usize
+    }
+
+    fn scan(&self, bytes: usize, _: weir::ScanReason) -> usize {
+        let (before, mut left) = (self.count(), bytes as isize);
+        let first = self.0.iter().take_while(|(_, value)| (left > 0, left -= (self.1)(value) as isize).0);
+        first.for_each(|(key, _)| self.0.invalidate(&*key));
+        self.0.run_pending_tasks();
+        before.saturating_sub(self.count())
     }
 }
 

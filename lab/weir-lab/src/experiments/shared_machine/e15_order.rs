@@ -3,9 +3,13 @@
 //!
 //! Each cache is asked 4,000 times a second for values of 16 KiB, by Zipf 0.9 of three quarters of the limit each. The work is the
 //! time that hits save, as a share of what an oracle saves: it knows the neighbour's demand, gives the rest of the limit to the
-//! keys that are worth most, and has them at once. `weir` runs the three under one `weir run`, so that they read each other's
-//! curves; in `alike` they do not. `static` are caches of moka's, a quarter of the limit each; in `static-45` of 45 %, which fit
-//! only while the neighbour is small. As much swap as the limit. Root.
+//! keys that are worth most, and has them at once. As much swap as the limit. Root. The arms:
+//!
+//! - `weir` runs the three under one `weir run`, so that they read each other's curves; in `alike` they do not.
+//! - `moka-shrinker`: caches of moka's, which `weir::Shrinker` evicts of under pressure by the ten lines of `tests/adapters.rs`. Each
+//!   gives as if it were alone, under a `weir run` too, as a shrinker has no curve. Moka's own capacity is all of the limit, as a
+//!   program would write it that leaves the rest to pressure.
+//! - `static`: caches of moka's, a quarter of the limit each; in `static-45` 45 %, which fit only while the neighbour is small.
 
 use crate::harness::prelude::*;
 use std::io::{BufRead, BufReader};
@@ -18,34 +22,19 @@ const MISSES: [(&str, u64); 2] = [("dear", 100), ("cheap", 10)];
 /// The neighbour's least and most, percent of the limit.
 const SWING: [u64; 2] = [10, 60];
 
-#[derive(Clone, Copy, PartialEq)]
-enum Subject {
-    /// Under one `weir run`, or each by itself.
-    Weir { together: bool },
-    /// Of moka's, each of so many percent of the limit.
-    Static(u64),
-}
-
-impl Display for Subject {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        match self {
-            Subject::Weir { together: true } => f.write_str("weir"),
-            Subject::Weir { together: false } => f.write_str("alike"),
-            Subject::Static(25) => f.write_str("static"),
-            Subject::Static(percent) => write!(f, "static-{percent}"),
-        }
-    }
-}
+/// An arm: its name, the tenants' program, their caches, and of how many percent of the limit each is.
+type Arm = (&'static str, &'static str, &'static str, u64);
+const TOGETHER: &str = "weir";
+const ARMS: [Arm; 5] = [
+    (TOGETHER, "weir-lab-cache-weir", "weir", 0),
+    ("alike", "weir-lab-cache-weir", "weir", 0),
+    ("moka-shrinker", "weir-lab-cache-weir", "moka-shrinker", 100),
+    ("static", "weir-lab-cache", "moka", 25),
+    ("static-45", "weir-lab-cache", "moka", 45),
+];
 
 pub fn run(lab: &mut Lab) -> Result<()> {
-    let mut subjects = vec![
-        Subject::Weir { together: true },
-        Subject::Weir { together: false },
-        Subject::Static(25),
-        Subject::Static(45),
-    ];
-    let only = lab.args.only.clone();
-    subjects.retain(|subject| only.is_empty() || only.contains(&subject.to_string()));
+    let arms = lab.chosen(&ARMS.map(|arm| arm.0))?;
     let _lock = machine::lock()?;
     let (seconds, limit) = (lab.args.seconds.unwrap_or(lab.pick(120, 10)), lab.pick(512u64 << 20, 128 << 20));
     drop(Cgroup::make("trial", limit)?);
@@ -63,7 +52,8 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         less("killed"),
     ];
     let case = format!("a cgroup of {} MiB, with as much swap, for {seconds} s", limit >> 20);
-    lab.by_case(measures, &[case], &subjects, |_, subject| one(*subject, &command, limit, seconds));
+    let arm = |name: &str| ARMS.into_iter().find(|arm| arm.0 == name).context("no such arm");
+    lab.by_case(measures, &[case], &arms, |_, name| one(arm(name)?, &command, limit, seconds));
     Ok(())
 }
 
@@ -78,22 +68,18 @@ fn pages(command: &Path) -> Result<(KilledOnDrop, String)> {
     Ok((run, name.trim().to_owned()))
 }
 
-fn one(subject: Subject, command: &Path, limit: u64, seconds: u32) -> Result<Vec<f64>> {
+fn one((arm, program, kind, percent): Arm, command: &Path, limit: u64, seconds: u32) -> Result<Vec<f64>> {
     let cgroup = Cgroup::make("order", limit)?;
     cgroup.limit_swap(limit, limit)?;
     let (ms, period) = (u64::from(seconds) * 1000, (u64::from(seconds) * 1000 / 6).max(3000));
     let keys = limit * 3 / 4 / BLOCK;
-    let file = if subject == (Subject::Weir { together: true }) { Some(pages(command)?) } else { None };
+    let file = if arm == TOGETHER { Some(pages(command)?) } else { None };
     let tenant = |name: &str, words: String| -> Result<Program> {
-        let (program, kind, percent) = match subject {
-            Subject::Weir { .. } => ("weir-lab-cache-weir", "weir", 0),
-            Subject::Static(percent) => ("weir-lab-cache", "moka", percent),
-        };
         let mut tenant = Command::new(beside(program)?);
         tenant.args([
             "tenant",
             &format!("cache={kind}"),
-            &format!("bytes={}", limit / 100 * percent),
+            &format!("bytes={}", limit * percent / 100),
             &format!("ms={ms}"),
         ]);
         tenant.args(words.split_whitespace()).envs(file.iter().map(|(_, name)| ("WEIR_STATS", name)));
