@@ -1,7 +1,10 @@
 //! E11's program: what a free and a malloc cost at each size, so that a size at which they suddenly cost more is seen.
 //!
-//! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling. It
-//! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
+//! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N steps=N` goes through the sizes between the two, so many to a doubling.
+//! It prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
+//!
+//! Where blocks are replaced, `live=N` of a thread are live (64), `spread=N` draws sizes from an Nth of the size to N times it (1),
+//! and `heap=MIB` are live beside them (0).
 
 use crate::base::clock::processor_ns;
 use crate::base::prelude::*;
@@ -11,12 +14,12 @@ use std::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-/// Live blocks a thread, as far as [`LIVE_BYTES`] allows.
+/// Live blocks a thread at most, and as far as [`LIVE_BYTES`] allows.
 const SLOTS: usize = 64;
 /// Bytes that all threads hold at most.
 const LIVE_BYTES: usize = 512 << 20;
-/// Sizes to a doubling.
-const STEPS: usize = 8;
+/// One block in so many of the heap beside was freed: holes of all sizes, and hardly less memory.
+const FREED: usize = 8;
 /// Fewest operations that are made of a size, however long they take.
 const LEAST_OPS: u64 = 8;
 /// Operations of a handover between two looks at the clock.
@@ -31,6 +34,7 @@ type Pattern = fn(&Worker) -> u64;
 /// A thread's part.
 struct Worker<'a> {
     size: usize,
+    spread: usize,
     slots: usize,
     index: usize,
     /// Processor time to use, ns.
@@ -94,34 +98,50 @@ pub fn main(words: &Words) -> Result<()> {
     let (pattern, run) = (words.text("pattern")?, Run::read(words, 1, 10)?);
     let found = PATTERNS.iter().find(|(name, _)| *name == pattern);
     let (name, work) = found.with_context(|| format!("no pattern is called '{pattern}'"))?;
-    for size in sizes(words.number("from")? as usize, words.number("to")? as usize) {
+    let [from, to, steps] = ["from", "to", "steps"].map(|key| words.number(key).map(|number| number as usize));
+    let [live, spread] = [("live", SLOTS), ("spread", 1)].map(|(key, or)| words.number_or(key, or as u64));
+    let (live, spread) = (live? as usize, spread? as usize);
+    fill_heap((words.number_or("heap", 0)? as usize) << 20);
+    for size in sizes(from?, to?, steps?) {
         let _ = std::fs::write("/proc/self/clear_refs", "5"); // The high mark begins anew.
-        let (ops, ns) = if *name == HANDOVER { hand_over(&run, size) } else { measure(&run, size, *work) };
+        let (ops, ns) =
+            if *name == HANDOVER { hand_over(&run, size) } else { measure(&run, [size, spread, live], *work) };
         println!("{{\"size\":{size},\"ns\":{:.2},\"peak_kib\":{}}}", ns / ops.max(1) as f64, peak_kib()?);
     }
     Ok(())
 }
 
-/// Eight to a doubling, multiples of 8.
-fn sizes(from: usize, to: usize) -> Vec<usize> {
-    let first = (STEPS as f64 * (from as f64).log2()).round() as usize;
-    let size = |step: usize| 2f64.powf(step as f64 / STEPS as f64) as usize / 8 * 8;
+/// Takes blocks of 16 B to 64 KiB, which live to the end but for a few.
+fn fill_heap(bytes: usize) {
+    let (mut random, mut blocks, mut held) = (Random::new(SEED, 0), Vec::new(), 0);
+    while held < bytes {
+        let size = random.doublings(4, 16);
+        blocks.push(Block::new(size));
+        blocks[blocks.len() - 1].touch_pages(size);
+        held += size;
+    }
+    blocks.iter().step_by(FREED).for_each(|block| block.free());
+}
+
+/// So many to a doubling, multiples of 8.
+fn sizes(from: usize, to: usize, steps: usize) -> Vec<usize> {
+    let first = (steps as f64 * (from as f64).log2()).round() as usize;
+    let size = |step: usize| 2f64.powf(step as f64 / steps as f64) as usize / 8 * 8;
     let mut sizes: Vec<usize> = (first..).map(size).take_while(|&size| size <= to).filter(|&size| size >= 8).collect();
     sizes.dedup();
     sizes
 }
 
 /// Operations of all threads, and the processor time that the process took for them, ns.
-fn measure(run: &Run, size: usize, work: Pattern) -> (u64, f64) {
-    let slots = (LIVE_BYTES / run.threads / size).clamp(1, SLOTS);
+fn measure(run: &Run, [size, spread, live]: [usize; 3], work: Pattern) -> (u64, f64) {
+    let slots = (LIVE_BYTES / run.threads / size).clamp(1, live.clamp(1, SLOTS));
     let gate = Barriers { ready: Barrier::new(run.threads + 1), done: Barrier::new(run.threads + 1) };
     let mut ns = 0.0;
     let mut ops = 0;
     std::thread::scope(|scope| {
         let gate = &gate;
-        let threads: Vec<_> = (0..run.threads)
-            .map(|index| scope.spawn(move || work(&Worker { size, slots, index, ns: run.ms as f64 * 1e6, gate })))
-            .collect();
+        let worker = move |index| Worker { size, spread, slots, index, ns: run.ms as f64 * 1e6, gate };
+        let threads: Vec<_> = (0..run.threads).map(|index| scope.spawn(move || work(&worker(index)))).collect();
         gate.ready.wait();
         let begin = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         gate.ready.wait();
@@ -136,11 +156,13 @@ fn measure(run: &Run, size: usize, work: Pattern) -> (u64, f64) {
 fn replace(worker: &Worker, make: impl Fn(usize) -> Block) -> u64 {
     let mut random = Random::new(7, worker.index);
     let mut slots = [Block::NONE; SLOTS];
-    slots[..worker.slots].fill_with(|| make(worker.size));
+    let (size, spread) = (worker.size, worker.spread);
+    let next = |random: &mut Random| if spread > 1 { random.between(size / spread, size * spread) } else { size };
+    slots[..worker.slots].fill_with(|| make(next(&mut random)));
     let ops = worker.repeat(|| {
         let slot = &mut slots[random.below(worker.slots)];
         slot.free();
-        *slot = make(worker.size);
+        *slot = make(next(&mut random));
         1
     });
     slots.iter().for_each(|block| block.free());
