@@ -48,11 +48,17 @@ impl<P: Platform> Large<'_, P> {
     fn take_class_run(self, class: Class, pages: Pages, align: Order) -> (*mut u8, bool) {
         let (p, caches) = (self.heap.platform(), &self.heap.caches);
         stats::add(&p.stats().large_allocs, 1);
+        let cut = caches.cut_waiting(class, pages, align);
+        if !cut.is_null() {
+            return (cut, false);
+        }
         caches.cpu.note_came(p, class, 1);
         caches.cpu.note_missed(p, pages);
         let taken = self.take_run(pages, align);
         if let Ok((ZoneKind::Normal, run)) = taken {
-            return (self.make_class_run(class, &run, pages), run.zero);
+            let block = self.make_class_run(class, &run, pages);
+            caches.cpu.note_asked(p, (class, block));
+            return (block, run.zero);
         }
         caches.cpu.note_came(p, class, -1);
         match taken {
@@ -102,8 +108,16 @@ impl<P: Platform> Large<'_, P> {
         if pushed == Pushed::Twice {
             return invalid(InvalidFree::DoubleFree);
         }
-        let pages = self.heap.pages().normal.run_pages(page);
-        match self.heap.caches.keep_run(class, block, pages) {
+        let (waiting, pages) = (self.heap.caches.cpu.peek_waiting(p), self.heap.pages().normal.run_pages(page));
+        if waiting == Some((class, block)) {
+            return invalid(InvalidFree::DoubleFree);
+        }
+        let is_before = waiting.is_some_and(|(_, waiting)| waiting as usize == block as usize + pages.length());
+        if is_before && self.heap.caches.rejoin(class, block, pages) {
+            return;
+        }
+        let waits_first = self.heap.caches.waits_first((class, block), pages);
+        match if waits_first { Kept::Full } else { self.heap.caches.keep_run(class, block, pages) } {
             Kept::Done => return,
             Kept::Twice => return invalid(InvalidFree::DoubleFree),
             Kept::Full => self.heap.caches.give_freed(class, block, pages),

@@ -1,7 +1,7 @@
 //! Memory that the restartable sections of the fast path work on. A table has an entry for each CPU, which points to a slab of
 //! buckets. The protocol is in [`crate::caches::cpu::buckets`].
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
 
 use crate::base::size_class::{CLASS, MIN_ALIGN};
 use crate::base::units::{Class, PAGE};
@@ -40,8 +40,10 @@ pub struct CpuSlab {
     pub(crate) pushes: [AtomicU32; CLASSES],
     /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
     pub(crate) came: [AtomicU32; BUCKETS],
-    /// Frees of runs that found no room in a bucket, modulo 2^32.
-    pub(crate) refused: AtomicU32,
+    /// Frees of runs that found no room in a bucket, modulo 2^16.
+    pub(crate) refused: AtomicU16,
+    /// The run class that slow paths handed out last, and how often in a row. 0: none yet.
+    pub(crate) asked: AtomicU16,
     /// A run that waits for the CPU's next visit to its zone, with its class in the bits below a page.
     pub(crate) waiting: AtomicPtr<u8>,
 }
@@ -68,7 +70,8 @@ static DUMMY: DummySlab = DummySlab(
         headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
         pushes: [const { AtomicU32::new(0) }; CLASSES],
         came: [const { AtomicU32::new(0) }; BUCKETS],
-        refused: AtomicU32::new(0),
+        refused: AtomicU16::new(0),
+        asked: AtomicU16::new(0),
         waiting: AtomicPtr::new(core::ptr::null_mut()),
     },
     [0; 2],

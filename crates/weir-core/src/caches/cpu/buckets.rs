@@ -130,6 +130,8 @@ pub struct PerCpu {
     missed: AtomicU64,
     /// The CPUs that missed them, in the same places.
     missed_on: AtomicU64,
+    /// Not 0: on some CPU a run may wait that is much for the heap (see [`waiting`]).
+    much_waiting: AtomicU32,
 }
 
 impl PerCpu {
@@ -149,6 +151,7 @@ impl PerCpu {
                 room_pages: AtomicU32::new(0),
                 missed: AtomicU64::new(0),
                 missed_on: AtomicU64::new(u64::MAX),
+                much_waiting: AtomicU32::new(0),
             }
         }
     }

@@ -27,13 +27,14 @@
 //!    all CPUs go once for each `FRESH_PART` of the heap that became resident (`take_pages`).
 //! 4. Reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
 //!
-//! One short run more waits on each CPU, for its next visit to its zone ([`buckets::waiting`](super::buckets::waiting)).
+//! One short run more waits on each CPU, for its next visit to its zone ([`buckets::waiting`](super::buckets::waiting)). In a small
+//! heap requests are cut from it (`cut_waiting`, `rejoin`).
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::units::{Bytes, Class, Order, PAGE, PageNo, Pages, Span};
 use crate::caches::cpu::buckets::rooms::{Budget, Wanted};
-use crate::caches::cpu::buckets::waiting::NoPlace;
+use crate::caches::cpu::buckets::waiting::{NoPlace, Waiting};
 use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -61,6 +62,9 @@ const FRESH_PART: usize = 64;
 const LEAST_FRESH: Bytes = Bytes(64 << 10);
 /// A run waits if all CPUs may have one like it for this part of what slabs and runs have.
 const WAITING_PART: usize = 32;
+/// A request gets a run that waits whole if what is over is too short to be a run, and at most this part of what it asked for: as
+/// much as that of two classes more.
+const LONGER: (usize, usize) = (3, 8);
 /// Runs that leave a bucket at a time.
 const AT_A_TIME: usize = 8;
 
@@ -228,12 +232,13 @@ impl<P: Platform> Caches<P> {
     /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
     /// those of all CPUs.
     pub(crate) fn flush_before(&self, bytes: Bytes) {
-        if !self.flush_own_runs() {
+        if !self.flush_own_runs() && !self.cpu.is_much_waiting() {
             return;
         }
         let p = &self.pages.platform;
         let fresh = Bytes(self.fresh_beside_runs.fetch_add(bytes.0, Relaxed)) + bytes;
-        if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
+        let has_more = self.cpu.has_rooms() || self.cpu.is_much_waiting();
+        if has_more && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
             self.fresh_beside_runs.store(0, Relaxed);
             self.give_waiting();
             // While another drain goes on, which may wait for the system, this does not wait: the next time does it.
@@ -246,13 +251,16 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn give_freed(&self, class: Class, run: *mut u8, pages: Pages) {
         let p = &self.pages.platform;
         stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
-        let before = if self.may_wait(pages) { self.cpu.wait(p, (class, run)) } else { Err(NoPlace) };
+        let before = if self.may_wait((class, run), pages) { self.cpu.wait(p, (class, run)) } else { Err(NoPlace) };
         match before {
             Err(NoPlace) => self.give_counted(class, run),
             Ok(Some(same)) if same == (class, run) => {
                 p.invalid_free(InvalidFree::DoubleFree, run as usize, run_class::size_of_class(class));
             }
             Ok(before) => {
+                if self.is_much(pages) {
+                    self.cpu.note_much_waiting();
+                }
                 // The one before counted when its own wait began. As it goes, it counts in place of this one.
                 let told = before.map_or(Bytes::ZERO, |(class, _)| Bytes(run_class::size_of_class(class)));
                 before.into_iter().for_each(|(class, run)| self.give_counted(class, run));
@@ -264,10 +272,112 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// Whether a run of `pages` pages may wait. A growing buffer is told by the order in which longer ones come and go.
-    fn may_wait(&self, pages: Pages) -> bool {
-        let most = self.page_bytes().pages_down() / (WAITING_PART * self.cpu.cpus());
-        pages < growing_buffer::LEAST && pages <= most && !self.pages.platform.checks_all()
+    /// Whether a run of `pages` pages may wait. A growing buffer is told by the order in which longer ones come and go, of
+    /// which what is freed is never what was asked for last.
+    fn may_wait(&self, run: Waiting, pages: Pages) -> bool {
+        let p = &self.pages.platform;
+        let may = if self.is_much(pages) { self.cpu.is_asked_once(p, run) } else { pages < growing_buffer::LEAST };
+        may && !p.checks_all()
+    }
+
+    /// Whether a run of `pages` pages is much for this heap, if each CPU lets one wait.
+    fn is_much(&self, pages: Pages) -> bool {
+        pages.bytes() * (WAITING_PART * self.cpu.cpus()) > self.page_bytes()
+    }
+
+    /// Whether a run that a program freed is to wait, and not to be kept in a bucket: the heap is small, and the CPU asked for it last,
+    /// and for other lengths before. What a bucket had of it would have to go before each next one.
+    pub(crate) fn waits_first(&self, run: Waiting, pages: Pages) -> bool {
+        self.is_much(pages) && self.may_wait(run, pages)
+    }
+
+    /// A run of `class`, `pages` pages, which begins at a block of order `align`, of the beginning of a longer one that waits on the
+    /// current CPU. The rest waits on. Null: none waits that is much for this heap and serves.
+    pub(crate) fn cut_waiting(&self, class: Class, pages: Pages, align: Order) -> *mut u8 {
+        let (p, window) = (&self.pages.platform, &self.pages.normal);
+        let none = core::ptr::null_mut();
+        if self.cpu.peek_waiting(p).is_none_or(|(its, _)| its.0 < class.0) {
+            return none;
+        }
+        let Some((its, run)) = self.cpu.take_waiting(p) else { return none };
+        let Some(page) = window.page_of(run as usize) else { return none };
+        let all = window.run_pages(page);
+        let rest = all.saturating_sub(pages);
+        let rest_class = run_class::class_of_run(rest.length());
+        let is_aligned = run as usize & (Pages::of_order(align.0).length() - 1) == 0;
+        let serves = all >= pages && is_aligned && self.is_much(all);
+        if !serves || rest_class.is_none() && rest * LONGER.1 > pages * LONGER.0 {
+            self.wait_again((its, run));
+            return none;
+        }
+        let Some(rest_class) = rest_class else {
+            self.note_cut((its, run), pages);
+            return run;
+        };
+        if self.unmark(its, run).is_none() {
+            return none;
+        }
+        self.cpu.note_came(p, its, -1);
+        self.make_run(page, pages, class);
+        self.wait_again((rest_class, self.make_run(page + pages, rest, rest_class)));
+        self.note_cut((class, run), pages);
+        run
+    }
+
+    /// A run was handed out for a request of `pages` pages. A length that is wanted time and again is worth room in a bucket,
+    /// where a free and a request are quicker.
+    fn note_cut(&self, run: Waiting, pages: Pages) {
+        let p = &self.pages.platform;
+        if self.cpu.note_asked(p, run) {
+            self.cpu.note_missed(p, pages);
+        }
+    }
+
+    /// Joins a run that a program freed, `pages` pages of `class`, with what waits on the current CPU behind it, as a look told. Both
+    /// wait as one run. Whether they do, or the free is wrong.
+    #[cold]
+    pub(crate) fn rejoin(&self, class: Class, run: *mut u8, pages: Pages) -> bool {
+        let (p, window) = (&self.pages.platform, &self.pages.normal);
+        let end = run as usize + pages.length();
+        if self.cpu.is_asked_often(p, class) {
+            return false;
+        }
+        let Some((its, rest)) = self.cpu.take_waiting(p) else { return false };
+        let behind = window.page_of(rest as usize).filter(|_| rest as usize == end);
+        let all = behind.map_or(Pages::ZERO, |page| pages + window.run_pages(page));
+        let Some(whole) = run_class::class_of_run(all.length()).filter(|_| self.is_much(all)) else {
+            self.wait_again((its, rest));
+            return false;
+        };
+        let Some(freed) = self.unmark(class, run) else {
+            self.wait_again((its, rest));
+            return true;
+        };
+        self.cpu.note_came(p, class, -1);
+        if self.unmark(its, rest).is_none() {
+            // A wrong free gave the rest to its zone.
+            self.pages.give(ZoneKind::Normal, freed, 0);
+            return true;
+        }
+        self.cpu.note_came(p, its, -1);
+        stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
+        self.wait_again((whole, self.make_run(freed.first, all, whole)));
+        true
+    }
+
+    /// Makes pages of the caller's in NORMAL a run of `class`.
+    fn make_run(&self, page: PageNo, pages: Pages, class: Class) -> *mut u8 {
+        let window = &self.pages.normal;
+        window.set_run_pages(page, pages);
+        window.set_class(Span::new(page, Pages(1)), class);
+        self.cpu.note_came(&self.pages.platform, class, 1);
+        window.addr_of(page) as *mut u8
+    }
+
+    /// Lets a run wait that counted when its wait began. One that came meanwhile goes to its zone.
+    fn wait_again(&self, waiting: Waiting) {
+        let other = self.cpu.wait(&self.pages.platform, waiting).unwrap_or(Some(waiting));
+        other.into_iter().for_each(|(class, run)| self.give_counted(class, run));
     }
 
     /// Gives a run of `class`, which counts as one of the CPU's, to its zone.
@@ -352,7 +462,7 @@ impl<P: Platform> Caches<P> {
     /// resident, runs in buckets go back.
     pub(crate) fn take_pages(&self, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         let waiting = self.end_wait();
-        if self.cpu.has_rooms() || waiting.is_some() {
+        if self.cpu.has_rooms() || waiting.is_some() || self.cpu.is_much_waiting() {
             if let Ok(run) = self.pages.take_idle(waiting, pages, align, purpose) {
                 return Ok(run);
             }

@@ -100,6 +100,71 @@ fn one_waits_on_each_cpu_and_no_long_one() {
     }
 }
 
+/// One buffer after the other, each of another length, in a heap for which one is much: no zone is asked, and nothing grows.
+#[test]
+fn in_a_small_heap_each_next_length_is_cut_from_it() {
+    for mut world in worlds(0) {
+        passing(&mut world, 100);
+        let addr = passing(&mut world, 3000 * KIB);
+        usage::check(&world);
+        // From the shortest there are to almost its own, in a mixed order.
+        for size in (0..700).map(|i| (9 + i * 211 % 700) * 4 * KIB) {
+            assert_eq!(passing(&mut world, size), addr, "{size}");
+            assert_eq!(world.audit().cpu_runs, 1, "{size}");
+        }
+        usage::check(&world);
+        // All of it goes as one.
+        assert!(world.heap.purge() > 0);
+        assert_eq!(world.audit().cpu_runs, 0);
+    }
+}
+
+/// What is cut and lives keeps its bytes while what lies behind it is cut again, and both are freed in either order.
+#[test]
+fn what_is_cut_lives_beside_what_is_cut_behind_it() {
+    for is_first_freed_first in [true, false] {
+        for mut world in worlds(0) {
+            passing(&mut world, 100);
+            passing(&mut world, 1000 * KIB);
+            let [first, second] = [100 * KIB, 200 * KIB].map(|size| world.alloc(size).unwrap());
+            let [low, high] = [first, second].map(|i| world.held[i].addr);
+            assert_eq!(high, low + 100 * KIB);
+            usage::check(&world);
+            let order = if is_first_freed_first { [low, high] } else { [high, low] };
+            order.into_iter().for_each(|next| free_where(&mut world, |addr| addr == next));
+            usage::check(&world);
+        }
+    }
+}
+
+#[test]
+fn a_second_free_of_what_was_cut_is_named() {
+    for mut world in worlds(0) {
+        // SAFETY: it is not: that is what is tested. The engine must not touch what is held.
+        let free = |world: &World, addr: usize| unsafe { world.heap.free(addr as *mut u8) };
+        passing(&mut world, 100);
+        passing(&mut world, 1000 * KIB);
+        let addr = passing(&mut world, 100 * KIB);
+        free(&world, addr);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, addr)]);
+        assert_eq!(world.audit().cpu_runs, 1);
+    }
+}
+
+/// Threads that go from CPU to CPU leave no more behind than becomes resident elsewhere.
+#[test]
+fn what_waits_elsewhere_goes_before_a_small_heap_grows() {
+    for mut world in worlds(0) {
+        for cpu in 0..4 {
+            run_on(cpu);
+            passing(&mut world, 100);
+            passing(&mut world, 2000 * KIB);
+        }
+        assert_eq!(world.audit().cpu_runs, 1);
+        run_on(0);
+    }
+}
+
 #[test]
 fn a_second_free_of_it_is_named() {
     for mut world in worlds(32) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{self, Relaxed};
-use loom::sync::atomic::{AtomicPtr, AtomicU32};
+use loom::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 
 use crate::Flaw;
 use crate::base::units::Class;
@@ -80,7 +80,8 @@ pub struct CpuSlab {
     pub headers: [Header; CLASSES],
     pub pushes: [AtomicU32; CLASSES],
     pub came: [AtomicU32; CLASSES],
-    pub refused: AtomicU32,
+    pub refused: AtomicU16,
+    pub asked: AtomicU16,
     pub waiting: AtomicPtr<u8>,
     slots: [UnsafeCell<*mut u8>; WORDS],
 }
@@ -91,7 +92,8 @@ impl CpuSlab {
             headers: std::array::from_fn(|_| Header::new()),
             pushes: std::array::from_fn(|_| AtomicU32::new(0)),
             came: std::array::from_fn(|_| AtomicU32::new(0)),
-            refused: AtomicU32::new(0),
+            refused: AtomicU16::new(0),
+            asked: AtomicU16::new(0),
             waiting: AtomicPtr::new(std::ptr::null_mut()),
             slots: std::array::from_fn(|_| UnsafeCell::new(std::ptr::null_mut())),
         }

@@ -27,7 +27,7 @@ use crate::platform::sync::AtomicU64;
 
 /// Frees on a CPU that find no room, of which one looks for some, and displaces other classes. The others cost a displaced class
 /// as much as they gain.
-const DISPLACES: u32 = 8;
+const DISPLACES: u16 = 8;
 const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 /// Bits of each length in `PerCpu::missed`, and of each CPU in `PerCpu::missed_on`.
 const LENGTH_BITS: u32 = 16;
