@@ -122,8 +122,9 @@ impl PagedFile {
             if is_full {
                 // Until then the cache does not grow, and reclaim waits a little before it takes what is clean.
                 self.pages.set_congested(true);
-                self.write_back()?;
+                let written = self.write_back();
                 self.pages.set_congested(false);
+                written?;
             }
             bytes = others;
         }
