@@ -16,7 +16,7 @@ use crate::virtio::Device;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::time::Time;
-use weir_core::base::units::{Class, PAGEBLOCK, Order};
+use weir_core::base::units::{Class, Order, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
