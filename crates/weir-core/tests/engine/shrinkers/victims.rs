@@ -166,7 +166,7 @@ fn above_low_the_dear_wait_long_and_below_min_they_do_not() {
         let all = below_one_limit([1, 2]);
         let (dear, mut turn) = (&all[1], Turn::default());
         is_short(dear, CAPACITY);
-        dear.heap.reclaim().read_room(Room::shared(CAPACITY as u64, (CAPACITY - left.bytes()) as u64));
+        dear.heap.reclaim().read_room(Room::shared(CAPACITY as u64, (CAPACITY - left.length()) as u64));
         for _ in (0..waits_ms).step_by(20) {
             assert_eq!(balances(dear, &mut turn), 0, "others have it cheaper");
             dear.heap.platform().pass_ms(20);
