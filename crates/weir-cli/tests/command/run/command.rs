@@ -5,6 +5,7 @@ use super::bench::{Bench, Running, compile, followed, send, start, stderr, wait_
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_testing::skip;
 
@@ -355,6 +356,19 @@ fn where_the_memory_is_has_the_words_of_the_header() {
 #[test]
 fn a_heap_that_was_never_measured_is_told_as_unknown() {
     let Some(program) = crate::subject::program(&[]) else { return };
+    // On a busy machine the last sample was seen to come after a measurement, once in many runs.
+    let is_told = (0..5).any(|_| {
+        let (text, value) = told_without_a_measurement(&program);
+        assert!(text.contains(", heap unknown, given back"), "{text}");
+        let is_unknown = text.contains("weir: heap             unknown: it was not measured\n");
+        assert_eq!(value["last_heap"].is_null(), is_unknown, "{text}\n{value}");
+        is_unknown && value["peak"]["heap"].is_null()
+    });
+    assert!(is_told);
+}
+
+/// What is told of a program of which the heap is not measured before it ends, as lines and in JSON.
+fn told_without_a_measurement(program: &Path) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -373,10 +387,7 @@ fn a_heap_that_was_never_measured_is_told_as_unknown() {
         lines >= 3
     };
     let text = stderr(&followed(command, is_enough));
-    assert!(text.contains(", heap unknown, given back"), "{text}");
-    assert!(text.contains("weir: heap             unknown: it was not measured\n"), "{text}");
-    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    assert!(value["last_heap"].is_null() && value["peak"]["heap"].is_null(), "{value}");
+    (text, serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap())
 }
 
 #[test]
