@@ -30,9 +30,8 @@
 //!
 //! Where other processes live below the same limit, each hears of the shortage, and each would give all that is missing. So a run
 //! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes for 20 ms, and looks again. Where
-//! most of it is missing still, others do not give theirs, and a run takes all: below min the next one, below low once all had
-//! time to read how little is left, and above low before relief. Not so where the others gave a quarter of their part meanwhile,
-//! by their own pages: more was taken, and they are at it. For half a second after a severe event every run
+//! most of it is missing still, others do not give theirs, and the next run takes all. Not so where the others gave a quarter of
+//! their part meanwhile, by their own pages: more was taken, and they are at it. For half a second after a severe event every run
 //! takes all. The level itself lasts as long as milder events come, and these are no reason to give what others have cheaper.
 //!
 //! # Sleep
@@ -43,10 +42,10 @@
 
 use core::sync::atomic::Ordering::Release;
 
-use super::node_balancer::{DOZE_NS, NodeBalancer, OTHERS_NS, READ_NS, WRITE_BACK_NS};
+use super::node_balancer::{DOZE_NS, NodeBalancer, OTHERS_NS, WRITE_BACK_NS};
 use super::node_balancer::{Node, Part, Scanned, ZONES, ZoneScan};
 use super::request::Request;
-use crate::base::time::{Nanos, Time};
+use crate::base::time::Time;
 use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST, LAST_BOOSTED};
@@ -86,8 +85,6 @@ struct Left {
     lacked: Pages,
     /// The own part, and what the others had given until then.
     part: Part,
-    /// Since when as much was missing.
-    since: Time,
 }
 
 impl Left {
@@ -194,10 +191,9 @@ impl NodeBalancer {
         let lacks = watermarks::shortfall(&node.zones(), ZoneList::Normal as usize, 0, ZoneList::Normal);
         let takes_all = lacks.is_zero() || node.is_urgent();
         let part = if takes_all { Part { own: lacks, ..Part::default() } } else { node.part(lacks) };
-        let left = turn.left.filter(|left| left.is_left(lacks, part.given));
-        let is_left = left.is_some_and(|left| node.now().since(left.since) >= patience(node, &zones));
+        let is_left = turn.left.is_some_and(|left| left.is_left(lacks, part.given));
         let is_part = part.own < lacks && !is_left;
-        turn.left = is_part.then(|| left.unwrap_or(Left { lacked: lacks, part, since: node.now() }));
+        turn.left = is_part.then_some(Left { lacked: lacks, part });
         Run {
             request,
             priority: FIRST,
@@ -358,8 +354,7 @@ impl NodeBalancer {
             return again.map_or(Next::Asleep, Next::At);
         }
         let is_left = has_failed && turn.left.is_some();
-        let is_low = || patience(node, &self.view(node)) <= READ_NS;
-        let until = node.now() + if is_left && is_low() { OTHERS_NS } else { DOZE_NS };
+        let until = node.now() + if is_left { OTHERS_NS } else { DOZE_NS };
         turn.phase = Phase::Dozing { until, has_failed };
         Next::At(until)
     }
@@ -369,17 +364,6 @@ impl Turn {
     /// Whether the balancer sleeps until it is woken, or tries a hopeless zone again.
     pub fn is_asleep(&self) -> bool {
         matches!(self.phase, Phase::Asleep | Phase::GivenUp { .. })
-    }
-}
-
-/// How long others are waited for that do not give their part. Above low those asleep do not wake, and give it when more is missing.
-/// Below it each finds that at its next reading. Below min there is no time for that.
-fn patience(node: &impl Node, zones: &[Zone]) -> Nanos {
-    let normal = &zones[ZoneClass::Normal as usize];
-    match normal.free {
-        free if free < normal.marks.min => OTHERS_NS,
-        free if free <= normal.marks.low => READ_NS,
-        _ => node.boost_life(),
     }
 }
 

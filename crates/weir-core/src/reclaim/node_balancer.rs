@@ -26,8 +26,6 @@ pub const DOZE_NS: Nanos = Nanos(100_000_000);
 /// The doze after a run that left a part to other processes, ns: these release 200 MiB in it (`docs/design/reclaim.md`). A neighbour that takes 100 MiB a second
 /// gets 2 MiB meanwhile.
 pub const OTHERS_NS: Nanos = Nanos(20_000_000);
-/// Time by which all below one limit have read that it is near, ns: they do every 100 ms then, and answer.
-pub const READ_NS: Nanos = Nanos(120_000_000);
 /// How long reclaim waits for write-back at a time before it takes more of what is in use, ns (Linux: HZ/10).
 pub const WRITE_BACK_NS: Nanos = Nanos(100_000_000);
 

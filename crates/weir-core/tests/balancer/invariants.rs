@@ -7,7 +7,7 @@ use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::balancer_turn::Next;
-use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, OTHERS_NS, READ_NS};
+use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, OTHERS_NS};
 
 #[test]
 fn it_wakes_below_low_and_stops_above_high() {
@@ -122,9 +122,7 @@ fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_l
         let node = low();
         node.part.set(percent);
         let (next, _) = node.settle();
-        // Above low no other wakes for it.
-        let doze = if percent == 0 { OTHERS_NS } else { DOZE_NS };
-        assert_eq!(next, Next::At(Time(node.clock.get()) + doze));
+        assert_eq!(next, Next::At(Time(node.clock.get()) + OTHERS_NS));
         assert!(near(node.reclaimed.get()[LARGE]), "{percent} %");
         node.change(LARGE, |zone| zone.free = marks.high.0 + 1);
         node.sleep();
@@ -172,20 +170,20 @@ fn only_what_comes_of_normal_counts_as_its_part() {
 #[test]
 fn others_have_not_given_theirs_where_three_quarters_are_left() {
     let marks = Marks::of(Pages(GIB), 10);
-    let lacks = marks.high.0 + 1 - marks.min.0;
+    let lacks = marks.high.0 + 1 - marks.low.0;
     // What is missing then, and what the others gave of nine tenths meanwhile.
     let (most, quarter) = ((lacks * 3).div_ceil(4), (lacks - lacks / 10) / 4);
     let cases = [(lacks.div_ceil(2), 0, false), (most, 0, true), (lacks, 0, true)];
     // As much was taken as they gave.
     for (left, given, takes_all) in cases.into_iter().chain([(lacks, quarter, false), (lacks, quarter - 1, true)]) {
-        let node = FakeNode::new(&[(LARGE, zone(GIB, marks.min.0))]);
+        let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
         node.part.set(10);
         node.wake(0, ZoneList::Normal, false);
         let (Next::At(Time(until)), _) = node.settle() else { panic!("it dozes for the others") };
         let before = node.reclaimed.get()[LARGE];
         node.change(LARGE, |zone| zone.free = marks.high.0 + 1 - left);
         node.given.set(given);
-        node.clock.set((Time(until) + READ_NS).0);
+        node.clock.set(until);
         node.settle();
         let taken = node.reclaimed.get()[LARGE] - before;
         assert_eq!(taken >= left, takes_all, "{taken} of {left}");

