@@ -10,7 +10,7 @@
 //! what was written. `--limit SIZE` sets that limit, which is 8 MiB without it.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry::{Occupied, Vacant};
+use std::collections::btree_map::Entry;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io;
@@ -105,51 +105,62 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Writes a range of the file: into the cache, unless too much is dirty.
+    /// Writes a range of the file: into the cache, unless too much is dirty. After an error some of it
+    /// may be written, as into a file.
     fn write(&self, at: u64, mut bytes: &[u8]) -> io::Result<()> {
         for (number, part) in self.pieces(at, bytes.len())? {
-            // Held while a page is read: two that write it must have the same.
-            let mut dirty = lock(&self.dirty);
-            let now = match dirty.entry(number) {
-                Occupied(there) => there.into_mut(),
-                Vacant(place) => place.insert(Dirty { page: self.clean(number)?, writes: 0 }),
-            };
             let (these, others) = bytes.split_at(part.len());
-            now.page.write().unwrap_or_else(PoisonError::into_inner)[part].copy_from_slice(these);
-            now.writes += 1;
-            let is_full = dirty.len() >= MOST_DIRTY;
-            drop(dirty);
-            if is_full {
-                // Until then the cache does not grow, and reclaim waits a little before it takes what is clean.
-                self.pages.set_congested(true);
-                let written = self.write_back();
-                self.pages.set_congested(false);
-                written?;
+            while !self.write_page(number, part.clone(), these)? {
+                self.write_back()?;
             }
             bytes = others;
         }
         Ok(())
     }
 
+    /// Writes a part of a page into the cache; `false`: too much is dirty for one page more.
+    fn write_page(&self, number: u64, part: Range<usize>, bytes: &[u8]) -> io::Result<bool> {
+        // Held while a page is read: two that write it must have the same.
+        let mut dirty = lock(&self.dirty);
+        let has_room = dirty.len() < MOST_DIRTY;
+        let now = match dirty.entry(number) {
+            Entry::Occupied(now) => now.into_mut(),
+            Entry::Vacant(_) if !has_room => return Ok(false),
+            Entry::Vacant(place) => place.insert(Dirty { page: self.clean(number)?, writes: 0 }),
+        };
+        now.page.write().unwrap_or_else(PoisonError::into_inner)[part].copy_from_slice(bytes);
+        now.writes += 1;
+        Ok(true)
+    }
+
     /// Writes the pages that are dirty into the file, and has them be evicted again; how many they were. A page stays dirty that
-    /// was written meanwhile, or that the file did not take.
+    /// was written meanwhile, or that the file did not take: then the first error is told when all others are written.
     fn write_back(&self) -> io::Result<usize> {
         let _turn = lock(&self.writing);
-        let (mut next, mut count) = (0, 0);
+        // Until then the cache does not grow, and reclaim waits a little before it takes what is clean.
+        self.pages.set_congested(true);
+        let (mut next, mut count, mut failed) = (0, 0, None);
         loop {
             let first =
                 lock(&self.dirty).range(next..).next().map(|(&at, dirty)| (at, dirty.page.clone(), dirty.writes));
-            let Some((number, page, writes)) = first else { return Ok(count) };
+            let Some((number, page, writes)) = first else { break };
             let bytes = page.read().unwrap_or_else(PoisonError::into_inner);
-            self.file.write_all_at(&bytes[..self.length_of(number)], number * PAGE)?;
+            let written = self.file.write_all_at(&bytes[..self.length_of(number)], number * PAGE);
             drop(bytes);
+            next = number + 1;
+            if let Err(why) = written {
+                failed = failed.or(Some(why));
+                continue;
+            }
+            count += 1;
             let mut dirty = lock(&self.dirty);
             if dirty.get(&number).is_some_and(|now| now.writes == writes) {
                 self.forget_others(number, &page);
                 dirty.remove(&number);
             }
-            (next, count) = (number + 1, count + 1);
         }
+        self.pages.set_congested(false);
+        failed.map_or(Ok(count), Err)
     }
 
     /// Of a page that is about to be clean, has no other copy stay. A full cache does not keep what it loads. Then the page is in its

@@ -65,7 +65,7 @@ impl Shrink for OfQuickCache {
     fn scan(&self, bytes: usize, _: ScanReason) -> usize {
         let before = self.count();
         self.0.set_capacity(before.saturating_sub(bytes) as u64);
-        before - self.count()
+        before.saturating_sub(self.count())
     }
     fn relieved(&self) {
         self.0.set_capacity(self.1);

@@ -7,6 +7,7 @@ use crate::processes::regular::{self, Regular};
 use procfs::process::Process;
 use rustix::fs::{fstat, fstatfs};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -44,7 +45,9 @@ pub fn of_open_files(process: &Process) -> Vec<Cached> {
         .filter_map(|entry| Some((entry.path(), entry.path().read_link().ok()?)))
         .collect();
     // A file may be on a mount that the process sees no more, or in layers above one that is remote.
-    let told = child::each(&links, |(_, path)| path.display().to_string(), |(link, _)| of_link(link));
+    let asked = RefCell::default();
+    let told = child::each(&links, |(_, path)| path.display().to_string(), |(link, _)| of_link(link, &asked));
+    // A second child, after a file that did not answer, knows nothing of what the first asked.
     let mut seen = HashSet::new();
     let mut found: Vec<Cached> = links
         .into_iter()
@@ -70,16 +73,23 @@ fn mount_of(information: &Path) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-/// The device and the number of a file, and bytes of it in the page cache.
-fn of_link(link: &Path) -> Option<((u64, u64), u64)> {
+/// A file by its device and its number.
+type FileId = (u64, u64);
+
+/// A file that was not asked yet, and bytes of it in the page cache.
+fn of_link(link: &Path, asked: &RefCell<HashSet<FileId>>) -> Option<(FileId, u64)> {
     let found = regular::find(link)?;
     // Memory that a process holds is no copy of a disk's.
     if is_in_memory(&found) {
         return None;
     }
     let stat = ask(|| fstat(&found)).ok()?;
+    let id = (stat.st_dev, stat.st_ino);
+    if !asked.borrow_mut().insert(id) {
+        return None;
+    }
     let file = regular::open(&found).map(Regular::into_file)?;
-    Some(((stat.st_dev, stat.st_ino), ask(|| cached_bytes(&file))?))
+    Some((id, ask(|| cached_bytes(&file))?))
 }
 
 fn is_in_memory(found: &OwnedFd) -> bool {

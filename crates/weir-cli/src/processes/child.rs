@@ -24,6 +24,9 @@ pub const MOST_SILENT: usize = 3;
 const TIME: Duration = Duration::from_secs(10);
 /// Bytes that are told in answer to one question at most: of 65,530 mappings, some 20 each.
 const MOST_TOLD: u64 = 4 << 20;
+/// Memory that a child takes for one question ([`each`]) at most: a file of a process's own making may ask for more. A GiB of a
+/// file is mapped at a time.
+const MEMORY: u64 = 2 << 30;
 /// How long a child that was killed is waited for.
 const KILLED: Duration = Duration::from_millis(100);
 /// What the child says before a call that may wait, and after it. Both are blanks between what it tells.
@@ -74,6 +77,7 @@ pub fn each<Q, T: Serialize + DeserializeOwned>(
     while answers.len() < all.len() && failed.len() < MOST_SILENT && Instant::now() < until {
         let (rest, before) = (&all[answers.len()..], known().clone());
         let all_of = |tell: &mut dyn FnMut(&Option<T>)| {
+            bound_memory(MEMORY);
             let is_new = |it: &&Q| !before.contains(&name(it));
             rest.iter().for_each(|it| tell(&Some(it).filter(is_new).and_then(&work)));
         };
@@ -108,6 +112,8 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     hear: impl FnMut(T),
 ) -> io::Result<Told> {
     let (reader, mut writer) = pipe()?;
+    // SAFETY: whoever started this command may have had children ignored, of which the kernel then tells no end.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: the child works on copies, and ends below. Tests alone have other threads in this process, and the child has
     // none of those. It takes no lock that one of them may hold but those of malloc, which the C library keeps usable in a
     // child.
@@ -146,14 +152,13 @@ pub fn tell<T: Serialize + DeserializeOwned>(
 /// How a child ended. None: it does not in that time, and is left to whoever adopts it.
 fn wait(child: i32, time: Duration) -> Option<i32> {
     let (begun, mut status) = (Instant::now(), 0);
-    // SAFETY: a child that was not waited for; the kernel fills a value of its type.
-    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        if begun.elapsed() > time {
-            return None;
+    loop {
+        // SAFETY: a child that was not waited for; the kernel fills a value of its type.
+        match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
+            0 if begun.elapsed() <= time => std::thread::sleep(Duration::from_micros(200)),
+            ended => return (ended == child).then_some(status),
         }
-        std::thread::sleep(Duration::from_micros(200));
     }
-    Some(status)
 }
 
 /// What a child tells, up to the time that it has.
@@ -180,8 +185,8 @@ impl Read for Heard {
                     return Ok(0);
                 }
                 1.. => break,
-                // A signal.
-                _ => {}
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(io::Error::last_os_error()),
             }
         }
         let read = self.pipe.read(buffer)?;
@@ -208,7 +213,7 @@ fn leave_parent(pipe: i32, time: Duration) -> io::Result<()> {
         for (first, last) in [(3, pipe - 1), (pipe + 1, i32::MAX)] {
             if first <= last && libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
                 // Before Linux 5.9. With more of them than this some stay open.
-                for number in first..last.min(4096) {
+                for number in first..=last.min(4095) {
                     libc::close(number);
                 }
             }
