@@ -114,7 +114,7 @@ impl<P: Platform> Large<'_, P> {
         }
         let is_before = waiting.is_some_and(|(_, waiting)| waiting as usize == block as usize + pages.length());
         if is_before && self.heap.caches.rejoin(class, block, pages) {
-            return;
+            return self.heap.direct().slow_path_ends();
         }
         let waits_first = self.heap.caches.waits_first((class, block), pages);
         match if waits_first { Kept::Full } else { self.heap.caches.keep_run(class, block, pages) } {

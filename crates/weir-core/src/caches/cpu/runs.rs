@@ -79,6 +79,11 @@ pub(crate) enum Kept {
     Full,
 }
 
+/// Pages of the longest run of a run class.
+fn longest(class: Class) -> Pages {
+    Pages::in_bytes(run_class::size_of_class(class))
+}
+
 impl<P: Platform> Caches<P> {
     /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class, and begins at a multiple of
     /// `align`; null: there is none.
@@ -296,7 +301,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn cut_waiting(&self, class: Class, pages: Pages, align: Order) -> *mut u8 {
         let (p, window) = (&self.pages.platform, &self.pages.normal);
         let none = core::ptr::null_mut();
-        if self.cpu.peek_waiting(p).is_none_or(|(its, _)| its.0 < class.0) {
+        if self.cpu.peek_waiting(p).is_none_or(|(its, _)| its.0 < class.0 || !self.is_much(longest(its))) {
             return none;
         }
         let Some((its, run)) = self.cpu.take_waiting(p) else { return none };
@@ -310,16 +315,24 @@ impl<P: Platform> Caches<P> {
             self.wait_again((its, run));
             return none;
         }
-        let Some(rest_class) = rest_class else {
-            self.note_cut((its, run), pages);
-            return run;
-        };
-        if self.unmark(its, run).is_none() {
+        let Some(span) = self.unmark(its, run) else { return none };
+        self.cpu.note_came(p, its, -1);
+        if span.len != all {
+            // A wrong free gave it to its zone, which has handed it out again meanwhile. It is no place to cut.
+            self.pages.give(ZoneKind::Normal, span, 0);
             return none;
         }
-        self.cpu.note_came(p, its, -1);
-        self.make_run(page, pages, class);
-        self.wait_again((rest_class, self.make_run(page + pages, rest, rest_class)));
+        let class = match rest_class {
+            Some(rest_class) => {
+                self.make_run(page, pages, class);
+                self.wait_again((rest_class, self.make_run(page + pages, rest, rest_class)));
+                class
+            }
+            None => {
+                self.make_run(page, all, its);
+                its
+            }
+        };
         self.note_cut((class, run), pages);
         run
     }
@@ -338,14 +351,21 @@ impl<P: Platform> Caches<P> {
     #[cold]
     pub(crate) fn rejoin(&self, class: Class, run: *mut u8, pages: Pages) -> bool {
         let (p, window) = (&self.pages.platform, &self.pages.normal);
-        let end = run as usize + pages.length();
-        if self.cpu.is_asked_often(p, class) {
+        if !self.cpu.is_asked_once(p, (class, run)) || p.checks_all() {
             return false;
         }
         let Some((its, rest)) = self.cpu.take_waiting(p) else { return false };
-        let behind = window.page_of(rest as usize).filter(|_| rest as usize == end);
-        let all = behind.map_or(Pages::ZERO, |page| pages + window.run_pages(page));
-        let Some(whole) = run_class::class_of_run(all.length()).filter(|_| self.is_much(all)) else {
+        let is_behind = |first: PageNo, last: PageNo| {
+            // Neighbours may be of two nodes, and one zone takes back what is one run.
+            first + pages == last && window.node_of(first) == window.node_of(last)
+        };
+        let all = match (window.page_of(run as usize), window.page_of(rest as usize)) {
+            (Some(first), Some(last)) if is_behind(first, last) => pages + window.run_pages(last),
+            _ => Pages::ZERO,
+        };
+        let whole = run_class::class_of_run(all.length());
+        // Where a bucket has room for the whole, a second free of this run would not be told from one of that.
+        let Some(whole) = whole.filter(|&whole| self.is_much(all) && !self.cpu.has_room(p, whole)) else {
             self.wait_again((its, rest));
             return false;
         };
@@ -354,14 +374,19 @@ impl<P: Platform> Caches<P> {
             return true;
         };
         self.cpu.note_came(p, class, -1);
-        if self.unmark(its, rest).is_none() {
+        stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
+        let Some(behind) = self.unmark(its, rest) else {
             // A wrong free gave the rest to its zone.
             self.pages.give(ZoneKind::Normal, freed, 0);
             return true;
-        }
+        };
         self.cpu.note_came(p, its, -1);
-        stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
-        self.wait_again((whole, self.make_run(freed.first, all, whole)));
+        if freed.len + behind.len == all && freed.len == pages {
+            self.wait_again((whole, self.make_run(freed.first, all, whole)));
+        } else {
+            // Of a wrong free, as of one that is cut.
+            [freed, behind].into_iter().for_each(|span| self.pages.give(ZoneKind::Normal, span, 0));
+        }
         true
     }
 
@@ -376,7 +401,11 @@ impl<P: Platform> Caches<P> {
 
     /// Lets a run wait that counted when its wait began. One that came meanwhile goes to its zone.
     fn wait_again(&self, waiting: Waiting) {
+        let is_much = self.is_much(longest(waiting.0));
         let other = self.cpu.wait(&self.pages.platform, waiting).unwrap_or(Some(waiting));
+        if is_much {
+            self.cpu.note_much_waiting();
+        }
         other.into_iter().for_each(|(class, run)| self.give_counted(class, run));
     }
 

@@ -107,6 +107,11 @@ impl PerCpu {
         self.room_pages.load(Relaxed) != 0
     }
 
+    /// Whether the current CPU's bucket of `class` has room for runs.
+    pub(crate) fn has_room<P: Platform>(&self, platform: &P, class: Class) -> bool {
+        self.here(platform).is_some_and(|slab| room_of(slab, class) > 0)
+    }
+
     /// The current CPU's buckets were asked for a run of `pages` pages and had none; none: what was wanted is of no class.
     pub(crate) fn note_missed<P: Platform>(&self, platform: &P, pages: Pages) {
         // What two threads note at once may become one: that is a hint.

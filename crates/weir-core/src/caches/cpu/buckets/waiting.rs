@@ -13,7 +13,7 @@
 //! the same run, and both give it back. Who takes one leaves null, and who lets one wait has the one before.
 
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use super::PerCpu;
 use crate::base::units::{Class, PAGE};
@@ -72,11 +72,6 @@ impl PerCpu {
         is_it && (1..OFTEN).contains(&self.times_asked(platform, class))
     }
 
-    /// Whether slow paths handed out runs of `class` time and again.
-    pub(crate) fn is_asked_often<P: Platform>(&self, platform: &P, class: Class) -> bool {
-        self.times_asked(platform, class) == OFTEN
-    }
-
     fn times_asked<P: Platform>(&self, platform: &P, class: Class) -> u16 {
         let asked = self.here(platform).map_or(0, |slab| slab.asked.load(Relaxed));
         if asked as u8 == class.0 { asked / AGAIN % (1 << (PLACE - u8::BITS)) } else { 0 }
@@ -84,7 +79,7 @@ impl PerCpu {
 
     /// A run waits that is much for the heap.
     pub(crate) fn note_much_waiting(&self) {
-        self.much_waiting.store(1, Relaxed);
+        self.much_waiting.store(1, Release);
     }
 
     /// Whether a run may wait on any CPU that is much for the heap.
@@ -111,8 +106,8 @@ impl PerCpu {
 
     /// Takes the runs that wait on all CPUs.
     pub(crate) fn take_all_waiting(&self) -> impl Iterator<Item = Waiting> {
-        // Before the look: of what is noted meanwhile the next caller hears.
-        self.much_waiting.store(0, Relaxed);
+        // Before the look, by an exchange that orders it: of what is noted meanwhile the next caller hears.
+        self.much_waiting.swap(0, AcqRel);
         self.all().filter_map(take)
     }
 }
