@@ -293,7 +293,8 @@ impl<P: Platform> Caches<P> {
     /// Whether a run that a program freed is to wait, and not to be kept in a bucket: the heap is small, and the CPU asked for it last,
     /// and for other lengths before. What a bucket had of it would have to go before each next one.
     pub(crate) fn waits_first(&self, run: Waiting, pages: Pages) -> bool {
-        self.is_much(pages) && self.may_wait(run, pages)
+        let p = &self.pages.platform;
+        self.cpu.is_asked_once(p, run) && self.is_much(pages) && !p.checks_all()
     }
 
     /// A run of `class`, `pages` pages, which begins at a block of order `align`, of the beginning of a longer one that waits on the
