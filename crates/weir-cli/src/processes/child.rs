@@ -49,7 +49,7 @@ pub fn ask<T>(call: impl FnOnce() -> T) -> T {
 fn say(mark: u8) {
     let pipe = PIPE.load(Relaxed);
     if pipe >= 0 {
-        // SAFETY: writes a byte that is there. Without a reader there is nobody to tell.
+        // SAFETY: writes a byte that is there. Without a reader there is no one to tell.
         unsafe { libc::write(pipe, (&raw const mark).cast(), 1) };
     }
 }
@@ -123,7 +123,7 @@ pub fn tell<T: Serialize + DeserializeOwned>(
         let is_apart = leave_parent(writer.as_raw_fd(), time).is_ok();
         let mut tell = |it: &T| {
             let line = serde_json::to_string(it).unwrap_or_default() + "\n";
-            // Without a reader there is nobody to tell: SIGPIPE, or the next line, ends it.
+            // Without a reader there is no one to tell: SIGPIPE, or the next line, ends it.
             let _ = writer.write_all(line.as_bytes());
         };
         let done =

@@ -50,6 +50,7 @@ impl<P: Platform> Large<'_, P> {
         stats::add(&p.stats().large_allocs, 1);
         let cut = caches.cut_waiting(class, pages, align);
         if !cut.is_null() {
+            self.heap.direct().slow_path_ends();
             return (cut, false);
         }
         caches.cpu.note_came(p, class, 1);
