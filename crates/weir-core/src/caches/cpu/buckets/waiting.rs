@@ -13,7 +13,7 @@
 //! the same run, and both give it back. Who takes one leaves null, and who lets one wait has the one before.
 
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::PerCpu;
 use crate::base::units::{Class, PAGE};
@@ -77,9 +77,9 @@ impl PerCpu {
         if asked as u8 == class.0 { asked / AGAIN % (1 << (PLACE - u8::BITS)) } else { 0 }
     }
 
-    /// A run waits that is much for the heap.
+    /// A run waits that is much for the heap. By an exchange: the drain that takes the note has seen what was let wait before it.
     pub(crate) fn note_much_waiting(&self) {
-        self.much_waiting.store(1, Release);
+        self.much_waiting.swap(1, AcqRel);
     }
 
     /// Whether a run may wait on any CPU that is much for the heap.
